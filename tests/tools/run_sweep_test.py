@@ -312,6 +312,25 @@ def test_runs_keep_their_order_and_overrides():
   assert second == Run("configs/a.py", {"head.m": 1, "train.seed": 1}, "label")
 
 
+def test_record_of_a_resumed_run_has_its_other_starts(tmp_path):
+  run = Run("configs/a.py")
+  finish(tmp_path, run, ppl=2.0)
+  path = tmp_path / run.id / "meta.json"
+  first = META | {"git": "older", "device": "e"}
+  path.write_text(json.dumps(META | {"earlier": [first, first, META]}))
+  row = records.of_run(run, tmp_path / run.id)
+  assert (row["git"], row["device"]) == ("abc", "d")
+  (start,) = row["earlier"]
+  assert (start["git"], start["device"]) == ("older", "e")
+  assert not records.problem(row)
+  path.write_text(json.dumps(META | {"earlier": [META]}))
+  assert "earlier" not in records.of_run(run, tmp_path / run.id)
+  for damaged in ({"earlier": 3}, {"earlier": ["a"]}):
+    path.write_text(json.dumps(META | damaged))
+    with pytest.raises(UserError, match=r"meta\.json is damaged"):
+      records.of_run(run, tmp_path / run.id)
+
+
 def test_duplicate_run_is_refused():
   def sweep(add):
     add("configs/a.py", {"train.seed": 0}, name="one")

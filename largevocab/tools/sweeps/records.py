@@ -45,15 +45,20 @@ FIELDS: dict[str, type] = {
   **dict.fromkeys(("run", "name", "config", "device", "jax", "python", "git"), str),
   **{"overrides": dict, "git_dirty": bool},
 }
-# Types of optional fields.
+MEASURED_WITH = ("device", "jax", "python", "git", "git_dirty")
+# Types of optional fields. `earlier` has the starts of a run that was resumed.
 SOME_HAVE: dict[str, type] = {
   "baseline": bool,
   "bound": bool,
   "trials": int,
   "diverged": int,
   "page_faults": bool,
+  "earlier": list,
 }
-KINDS = {str: "a text", dict: "an object", bool: "true or false", int: "a whole number"}
+KINDS = {
+  **{str: "a text", dict: "an object", list: "a list"},
+  **{bool: "true or false", int: "a whole number"},
+}
 
 
 def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
@@ -68,12 +73,7 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     result = {"diverged": _file(workdir / "diverged.json").get("step")}
   else:
     return None
-  meta = _file(workdir / "meta.json")
-  for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
-    if key not in meta or (key == "versions" and not isinstance(meta[key], dict)):
-      raise UserError(
-        f"{workdir / 'meta.json'} lacks {key!r}; delete its directory to repeat the run"
-      )
+  last, *earlier = _starts(workdir / "meta.json")
   pairs = [found[1] for key in result if (found := OF_PAIRS.fullmatch(key))]
   metrics = CURVES | {f"curve_{metric}": metric for metric in pairs}
   curves = {
@@ -87,9 +87,30 @@ def of_run(run: Run, workdir: pathlib.Path) -> Record | None:
     "overrides": run.overrides,
     **{key: result[key] for key in sorted(result)},
     **_evaluated(workdir / "config.json"),
-    **measured_with(meta),
+    **last,
+    **({"earlier": earlier} if earlier else {}),
     **{name: curve for name, curve in curves.items() if curve},
   }
+
+
+def _starts(path: pathlib.Path) -> list[Record]:
+  """The fields of `measured_with` of the last start of a run, then of others, if any.
+
+  A run that resumed has more starts. Those whose fields are those of the last, or of
+  one before in the list, are left out.
+  """
+  meta = _file(path)
+  earlier = meta.get("earlier", [])
+  if not isinstance(earlier, list) or not all(isinstance(m, dict) for m in earlier):
+    raise UserError(f"{path} is damaged (`earlier` is no list of starts); delete it")
+  starts: list[Record] = []
+  for start in [meta, *reversed(earlier)]:
+    for key in ("device", "num_devices", "python", "versions", "git", "git_dirty"):
+      if key not in start or (key == "versions" and not isinstance(start[key], dict)):
+        raise UserError(f"{path} lacks {key!r}; delete its directory to repeat the run")
+    if (fields := measured_with(start)) not in starts:
+      starts.append(fields)
+  return starts
 
 
 def _evaluated(path: pathlib.Path) -> Record:
@@ -280,6 +301,9 @@ def problem(record: Record, needs: Iterable[str] = ()) -> str:
       points = record[key] if isinstance(record[key], list) else [None]
       if not all(map(is_point, points)):
         return f"{key!r} has points other than [step, value, seconds]"
+  for start in record.get("earlier", []):
+    if not isinstance(start, dict) or problem(start, MEASURED_WITH):
+      return f"'earlier' has {start!r:.80}, not a start with {', '.join(MEASURED_WITH)}"
   return ""
 
 

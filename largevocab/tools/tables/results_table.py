@@ -279,12 +279,13 @@ def explained(
 
 
 def measured_on(rows: list[Record]) -> str:
-  """A line on device, versions and source revision."""
+  """A line on device, versions and source revision, of all starts of resumed runs."""
+  starts = [start for row in rows for start in (row, *row.get("earlier", []))]
 
   def distinct(key: str) -> str:
-    return ", ".join(sorted({str(row[key])[:80] for row in rows}))
+    return ", ".join(sorted({str(start[key])[:80] for start in starts}))
 
-  revisions = {row["git"][:7] + "+" * row["git_dirty"] for row in rows}
+  revisions = {start["git"][:7] + "+" * start["git_dirty"] for start in starts}
   return (
     f"Measured on {distinct('device')}; jax {distinct('jax')}, Python "
     f"{distinct('python')}; revision {', '.join(sorted(revisions))}."

@@ -179,6 +179,13 @@ def test_rate_at_the_edge_of_the_search_is_marked_and_explained():
   assert "‡" not in report(rows[1:], ["test_ppl"])
 
 
+def test_all_starts_of_a_resumed_run_are_named():
+  start = {"device": "a card", "jax": "1", "python": "3", "git": "b" * 40}
+  resumed = row("full", test_ppl=9.0, earlier=[start | {"git_dirty": True}])
+  said = report([resumed, row("pps", test_ppl=9.0)], ["test_ppl"])
+  assert "on a card, a processor; jax 0, 1, Python 3; revision 0000000, b" in said
+
+
 def test_idle_seconds_are_steps_times_the_step_time(tmp_path):
   path = tmp_path / "times.jsonl"
   path.write_text(
