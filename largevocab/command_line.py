@@ -101,8 +101,9 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
   Raises:
     UserError: a key is unknown, a value is ill-typed, or there is another argument.
   """
-  kinds = {}
-  for word in argv[1:]:
+  kinds: dict[str, type] = {}
+  words = iter(argv[1:])
+  for word in words:
     if match := re.match(r"--?(no)?config\.([^=]*)(=?)", word):
       negation, key, has_value = match.groups()
       kinds[key] = _kind(config, key)
@@ -111,6 +112,8 @@ def override(config: ConfigDict, argv: list[str], known: list[str]) -> None:
           f"{word}: the prefix 'no' is for keys of type bool and takes no value; set "
           f"--config.{key}=VALUE"
         )
+      if not (has_value or kinds[key] is bool):
+        next(words, None)  # the value, which may begin with a minus sign
     elif word.startswith("-"):
       name = word.lstrip("-").partition("=")[0].partition(".")[0]
       raise UserError(f"there is no flag --{name}{nearest(name, known)}")
@@ -134,6 +137,7 @@ def _kind(config: ConfigDict, key: str) -> type:
   if key.endswith(".name"):
     raise UserError(
       f"--config.{key} cannot be set: choose it after the colon of --config=CONFIG:ARG"
+      ", or in a config file of your own"
     )
   value = config
   for name in key.split("."):

@@ -165,6 +165,7 @@ Positive = Annotated[float, Between(0, 1_000_000, excluding=(0,))]
 NonNegative = Annotated[float, Between(0, 1_000_000)]
 Eps = Annotated[float, Between(1e-30, 1000)]  # added to quantities that must not be 0
 InitScale = Annotated[float, Between(0, 1000)]
+InputScale = Annotated[float, Between(0, 1000, excluding=(0,))]  # rows of 0 are missing
 MemoryMibOrDefault = Annotated[int, Between(0, 2**20)]
 Dtype = Annotated[str, OneOf("float32", "bfloat16")]
 FileName = Annotated[str, NotEmpty()]

@@ -22,7 +22,7 @@ def describe_machine() -> dict[str, Any]:
     "device": device_name(),
     "num_devices": jax.device_count(),
     "git": revision(),
-    "git_dirty": bool(_git("status", "--porcelain", "--", ":/", RESULTS)),
+    "git_dirty": _git("status", "--porcelain", "--", ":/", RESULTS) != "",
     "python": platform.python_version(),
     "versions": {name: metadata.version(name) for name in packages},
   }
@@ -30,12 +30,15 @@ def describe_machine() -> dict[str, Any]:
 
 def revision() -> str:
   """The commit of the checkout that contains this source; '' if there is none."""
-  return _git("rev-parse", "HEAD")
+  return _git("rev-parse", "HEAD") or ""
 
 
 def has_changes() -> bool:
-  """Whether a file of the code, or a config, is new or differs from the commit."""
-  return bool(_git("status", "--porcelain", "-unormal", "--", *_CODE))
+  """Whether a file of the code, or a config, is new or differs from the commit.
+
+  Also true if git does not answer, as changes cannot be excluded then.
+  """
+  return _git("status", "--porcelain", "-unormal", "--", *_CODE) != ""
 
 
 def device_name() -> str:
@@ -56,8 +59,8 @@ def _cpu_name() -> str:
   return f"{name}, {cores or os.cpu_count()} cores"
 
 
-def _git(*args: str) -> str:
-  """The output of a git command in the checkout of this source.
+def _git(*args: str) -> str | None:
+  """The output of a git command in the checkout of this source; None if it fails.
 
   '' if no repository tracks the source, even if the package is installed into a
   directory of a repository.
@@ -65,11 +68,12 @@ def _git(*args: str) -> str:
   return _answer(*args) if _answer("ls-files", "--", "provenance.py") else ""
 
 
-def _answer(*args: str) -> str:
+def _answer(*args: str) -> str | None:
   here = os.path.dirname(os.path.abspath(__file__))
   try:
-    return subprocess.run(
-      ["git", "-C", here, *args], capture_output=True, text=True, timeout=10
-    ).stdout.strip()
+    told = subprocess.run(
+      ["git", "-C", here, *args], capture_output=True, text=True, timeout=60
+    )
   except (OSError, subprocess.TimeoutExpired):
-    return ""
+    return None
+  return None if told.returncode else told.stdout.strip()

@@ -3,7 +3,6 @@
 import functools
 import logging
 import math
-import os
 import time
 from typing import Any, NoReturn
 
@@ -41,6 +40,7 @@ from largevocab.training.state import State, init_state
 from largevocab.training.step import compiled_settled, compiled_steps, monitor
 from largevocab.training.workdir import (
   changes_of,
+  checkpoints_path,
   claim_workdir,
   forget_divergence,
   has_finished,
@@ -101,10 +101,16 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
   batches = data.training_batches(exp.train.batch_size, exp.train.unroll)
   state = init_state(exp, data)
   clock = {"seconds": 0.0}
-  with Checkpoints(os.path.join(workdir, "checkpoints"), exp.checkpoint.keep) as saved:
+  keep = exp.checkpoint.keep
+  with Checkpoints(checkpoints_path(workdir), keep, is_owner=True) as saved:
     traced = exp.log.profile_at if processes.is_first() else 0
     loop = _Loop(exp, data, batches, saved, Profiler(workdir, traced))
-    agreement.check_save(saved.latest_step)
+    agreement.check_workdir(workdir, saved.latest_step)
+    if loop.num_steps < exp.train.max_steps:
+      _LOG.info(
+        "train.epochs (%g) ends the run at step %d, before train.max_steps",
+        *(exp.train.epochs, loop.num_steps),
+      )
     if saved.latest_step is None and was_finished:
       raise UserError(
         f"{workdir} holds a finished run without a checkpoint to go on from; choose "
@@ -123,6 +129,7 @@ def _train(exp: Experiment, config: dict[str, Any], workdir: str) -> dict[str, A
       state, clock = saved.restore(shapes, set_aside=True)
       _LOG.info("going on from step %d", int(state.step))
     step, state = int(state.step), loop.prepare(state)
+    saved.forget_costs(after=step)
     loop.try_evaluation(state)
     measure_anew = was_finished and loop.is_over(step)  # evaluated by all processes
     log: RunLog | NoLog = NoLog()
@@ -253,7 +260,8 @@ class _Loop:
       jax.block_until_ready(state)
       seconds += time.perf_counter() - started
       self._save(state, step, seconds)
-      if self._exp.log.monitor_every_steps:
+      has_watched = processes.of_first(self._log.has(step, "monitor"))
+      if self._exp.log.monitor_every_steps and not has_watched:
         self._watch(state, step)
       return self._result(self._settled(state), step, seconds)
 
@@ -338,8 +346,8 @@ class _Loop:
     size = lambda tree: sum(x.size for x in jax.tree.leaves(tree))
     num_inputs = num_own(self._exp, self._data) * self._exp.model.embed
     _LOG.info(
-      "%s; %d numbers in the network, %d in its inputs, %d in the head; %d steps, a "
-      "log line every %d; compiling",
+      "%s; %d numbers in the network, %d in its inputs, %d in the state of the head; "
+      "%d steps, a log line every %d; compiling",
       self._data.summary,
       *(size(state.params), num_inputs, size(state.head)),
       *(self.num_steps, self._exp.log.every_steps),
@@ -368,7 +376,8 @@ class _Loop:
     except Stopped:
       self._leave(step)
     if has_nan_loss(metrics):
-      raise self._diverged(f"the loss on {split} data is NaN after", step - 1, split)
+      what = f"the loss on {split} data is NaN after step {step}"
+      raise self._diverged(what, step - 1, split)
     if split == "valid":
       metrics |= self._similarity(state)
       in_schedule = bool(self._eval_steps) and step % self._eval_steps == 0
@@ -387,19 +396,18 @@ class _Loop:
   def _check_finite(self, state: State) -> None:
     bad = int(state.bad_step)
     if bad >= 0:
-      raise self._diverged("the loss or its gradient is not finite at", bad)
+      what = f"the loss or its gradient is not finite at step {bad}"
+      raise self._diverged(what, bad)
 
   def _diverged(self, what: str, step: int, split: str = "train") -> Diverged:
-    """The error to raise if the loss of a split is not finite at a step."""
+    """The error to raise if the loss of a split is not finite, found in a step."""
     self._saved.wait()
     last, num = self._saved.latest_step, self._exp.train.accumulate
     kept = "nothing was saved" if last is None else f"the last save is of step {last}"
     batches = [self._batches.batch(num * step + i) for i in range(num)]
     num_classes = self._data.counts.num_classes
     cause = likely_cause(step, batches, num_classes, self._exp.train, split)
-    return Diverged(
-      f"{what} step {step}; {kept}; {cause}; start again in another --workdir", step
-    )
+    return Diverged(f"{what}; {kept}; {cause}; start again in another --workdir", step)
 
   def _result(self, state: State, step: int, seconds: float) -> dict[str, Any]:
     measured, valid = self._validated  # of this step, if the run stops early

@@ -102,6 +102,17 @@ def test_flags_keep_the_types_of_values():
   assert exp.head.sampler.power == 1.0
 
 
+def test_values_after_a_blank_can_be_negative():
+  settings = tiny()
+  words = ["main", "--config.model.forget_bias", "-1.5", "--config.head.bias"]
+  command_line.override(settings, words, known=[])
+  exp = c.build(settings)
+  assert (exp.model.forget_bias, exp.head.bias) == (-1.5, True)
+  for last in ("--config.model.layers", "-x"):
+    with pytest.raises(UserError):
+      command_line.override(tiny(), ["main", last], known=[])
+
+
 @pytest.mark.parametrize("words", ["('a.txt', 'b.csv')", "('a.txt',)", "a.txt", "()"])
 def test_flags_set_tuples_in_new_and_saved_configs(words, tmp_path):
   settings = tiny(eval=c.Evaluating(precision_k=(1, 3)))

@@ -163,6 +163,20 @@ def test_process_with_other_settings_or_files_is_named(text, tmp_path):
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+def test_workdirs_that_are_not_shared_are_reported_before_training(text, tmp_path):
+  of = lambda name: flags(text, tmp_path / name, **STEPS, mesh__blocks=2)
+  with on_processes.started(2, 1, of("one"), of("two")) as processes:
+    written = [lines_of(process) for process in processes]
+  assert [process.returncode for process in processes] == [1, 1]
+  here = f"process {processes[0].pid} on ", "no process in this one"
+  for lines, seen in zip(written, here, strict=True):
+    (error,) = [line for line in lines if line.startswith("error: ")]
+    start = f"error: processes 0 and 1 differ in the lock of --workdir ({seen}"
+    assert error.startswith(start)
+    assert "give all of them the same --workdir" in error
+  assert not list(tmp_path.glob("*/config.json"))
+
+
 def test_paths_of_data_can_differ_between_processes_and_resumptions(text, tmp_path):
   copy = shutil.copy(text, tmp_path / "copy.txt")
   for steps in (1, 2):

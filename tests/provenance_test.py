@@ -49,6 +49,15 @@ def test_only_changes_of_the_package_count(tmp_path, monkeypatch):
   assert provenance.has_changes()
 
 
+def test_source_counts_as_changed_if_git_fails(monkeypatch):
+  answer = lambda *args: None if args[0] == "status" else "answer"
+  monkeypatch.setattr(provenance, "_answer", answer)
+  assert provenance.has_changes()
+  assert provenance.describe_machine()["git_dirty"]
+  monkeypatch.setattr(provenance, "_answer", lambda *args: None)  # there is no git
+  assert (provenance.revision(), provenance.has_changes()) == ("", False)
+
+
 def test_repository_that_does_not_track_the_package_is_ignored(tmp_path, monkeypatch):
   """The package is installed in the folder of a user's project."""
   git = lambda *args: subprocess.run(

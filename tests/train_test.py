@@ -26,7 +26,7 @@ from largevocab.train import train
 from largevocab.training.checkpoint import Checkpoints
 from largevocab.training.run_ahead import RunAhead
 from largevocab.training.state import init_state, restore
-from largevocab.training.step import train_step
+from largevocab.training.step import compiled_steps, train_step
 from tests.long import others_long
 
 B, T, V = 4, 3, 30
@@ -343,7 +343,8 @@ def test_evaluation_is_compiled_once_before_training(data, tmp_path):
     )
   )
   loaded = exp.data.load()
-  state, evaluate = init_state(exp, loaded), Evaluate(exp, loaded.counts)
+  state, *_ = compiled_steps(exp, init_state(exp, loaded))
+  evaluate = Evaluate(exp, loaded.counts)
   batches = held_out(exp, loaded)
   for split in batches.values():
     evaluate.try_out(state, split)
@@ -427,7 +428,7 @@ def test_run_whose_last_step_leaves_nan_has_no_result(tmp_path):
     run(exp, tmp_path / "whole")
   step = error.value.step
   ended = dataclasses.replace(exp, train=dataclasses.replace(exp.train, max_steps=step))
-  with pytest.raises(Diverged, match=rf"valid data is NaN after step {step - 1};"):
+  with pytest.raises(Diverged, match=rf"valid data is NaN after step {step};"):
     run(ended, tmp_path / "ended")
   assert not (tmp_path / "ended" / "result.json").exists()
   with pytest.raises(UserError, match=rf"valid data is NaN after step {step}, so"):
@@ -465,6 +466,20 @@ def test_labels_that_are_not_classes_are_named(tmp_path, monkeypatch):
   message = f"labels include the id {V}, but there are {V} classes"
   with pytest.raises(UserError, match=message):
     run(exp, tmp_path)
+
+
+def test_last_step_is_monitored_once_if_training_stops_early(tmp_path, caplog):
+  exp = experiment("sampled/unigram", max_steps=100, patience=1, lr=1e-12)
+  per_epoch = exp.data.load().training_batches(B, T).steps_per_epoch
+  evaluating = dataclasses.replace(exp.eval, every_epochs=2 / per_epoch)
+  logging_ = dataclasses.replace(exp.log, monitor_every_steps=2)
+  caplog.set_level("INFO", logger="largevocab")
+  run(dataclasses.replace(exp, eval=evaluating, log=logging_), tmp_path)
+  said = [record.getMessage() for record in caplog.records]
+  assert [line.split("  ")[0] for line in said if "log_z_bias" in line] == [
+    "step 2",
+    "step 4",
+  ]
 
 
 def test_monitoring_is_logged_and_does_not_change_training(tmp_path):

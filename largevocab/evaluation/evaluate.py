@@ -24,7 +24,12 @@ from largevocab.training.averages import for_evaluation
 from largevocab.training.input_rows import look_up
 from largevocab.training.processes import whole
 from largevocab.training.settings import Experiment
-from largevocab.training.sharding import assembled, by_examples, rows_here
+from largevocab.training.sharding import (
+  assembled,
+  by_examples,
+  carry_on_devices,
+  rows_here,
+)
 from largevocab.training.state import State, restore
 
 _LOG = logging.getLogger("largevocab")
@@ -91,8 +96,7 @@ class Evaluate:
     seen = Moments()
     told = time.monotonic()
     with _naming_sizes(self._exp):
-      carry = self._exp.model.initial_carry(batches.batch_size)
-      rows = rows_here(self._exp, batches.batch_size)
+      carry, rows = self._beginning(batches.batch_size)
       for number, read in enumerate(batches.read(rows), 1):
         batch = assembled(self._exp, read, batches.batch_size)
         if stopped():
@@ -113,12 +117,16 @@ class Evaluate:
       UserError: a batch is too large.
     """
     with _naming_sizes(self._exp):
-      carry = self._exp.model.initial_carry(batches.batch_size)
-      rows = rows_here(self._exp, batches.batch_size)
+      carry, rows = self._beginning(batches.batch_size)
       for read in batches.one_of_each_shape(rows):
         batch = assembled(self._exp, read, batches.batch_size)
         tables = state.params, state.inputs, state.head
         jax.block_until_ready(self._step(*tables, carry, self._weight_V, batch))
+
+  def _beginning(self, batch_size: int) -> tuple[Any, slice]:
+    """The first recurrent state, and the rows of batches that this process reads."""
+    carry = self._exp.model.initial_carry(batch_size)
+    return carry_on_devices(self._exp, carry), rows_here(self._exp, batch_size)
 
 
 def num_ranked(exp: Experiment, batch: Batch, num_classes: int) -> int:

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax
 
 from largevocab.errors import UserError
-from largevocab.fields import Dropout, InitScale, Width, settings
+from largevocab.fields import Dropout, InputScale, Width, settings
 from largevocab.models.base import Stateless
 
 
@@ -27,7 +27,7 @@ class Bag(Stateless):
 
   embed: Width = 128
   dropout: Dropout = 0.0
-  init_scale: InitScale = 0.1
+  init_scale: InputScale = 0.1
 
   @property
   def width(self) -> int:

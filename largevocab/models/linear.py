@@ -1,6 +1,6 @@
 """No network: the head alone is the model."""
 
-from largevocab.fields import InitScale, Width, settings
+from largevocab.fields import InputScale, Width, settings
 from largevocab.models.base import Stateless
 
 
@@ -23,7 +23,7 @@ class Linear(Stateless):
   history = 1  # minimum number of input rows of an example; any number is accepted
 
   embed: Width = 100
-  init_scale: InitScale = 0.1
+  init_scale: InputScale = 0.1
 
   @property
   def width(self) -> int:

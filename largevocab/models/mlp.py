@@ -8,7 +8,7 @@ from largevocab.fields import (
   Dropout,
   Dtype,
   History,
-  InitScale,
+  InputScale,
   Layers,
   Width,
   settings,
@@ -41,7 +41,7 @@ class MLP(Stateless):
   hidden: Width = 64
   layers: Layers = 1
   dropout: Dropout = 0.0
-  init_scale: InitScale = 0.1
+  init_scale: InputScale = 0.1
   dtype: Dtype = "float32"
 
   @property

@@ -9,7 +9,7 @@ from largevocab.fields import (
   Dropout,
   Dtype,
   History,
-  InitScale,
+  InputScale,
   Layers,
   OneOf,
   Width,
@@ -56,7 +56,7 @@ class NGram(nn.Module):
   hidden: Width = 300
   layers: Layers = 1
   dropout: Dropout = 0.0
-  init_scale: InitScale = 0.1
+  init_scale: InputScale = 0.1
   dtype: Dtype = "float32"
 
   @property

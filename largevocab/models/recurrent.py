@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from largevocab.fields import Dropout, Dtype, InitScale, Layers, Width
+from largevocab.fields import Dropout, Dtype, InputScale, Layers, Width
 from largevocab.models.base import product, uniform
 from largevocab.models.missing import given, starts
 
@@ -42,7 +42,7 @@ class Recurrent(nn.Module):
   hidden: Width = 200
   layers: Layers = 2
   dropout: Dropout = 0.0
-  init_scale: InitScale = 0.1
+  init_scale: InputScale = 0.1
   dtype: Dtype = "float32"
 
   @abc.abstractmethod

@@ -11,7 +11,7 @@ from largevocab.fields import (
   Between,
   Dropout,
   Dtype,
-  InitScale,
+  InputScale,
   Layers,
   OneOf,
   Unroll,
@@ -77,7 +77,7 @@ class Transformer(Stateless):
   max_length: Unroll = 256
   activation: Annotated[str, OneOf("gelu", "relu")] = "gelu"
   dropout: Dropout = 0.0
-  init_scale: InitScale = 0.1
+  init_scale: InputScale = 0.1
   dtype: Dtype = "float32"
 
   def __post_init__(self):

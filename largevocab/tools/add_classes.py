@@ -33,7 +33,11 @@ from largevocab.training.data_of_run import classes_path, save_data
 from largevocab.training.lock import held
 from largevocab.training.settings import Experiment
 from largevocab.training.state import State, init_state, with_saved_batch_size
-from largevocab.training.workdir import claim_workdir, workdir_path
+from largevocab.training.workdir import (
+  checkpoints_path,
+  claim_workdir,
+  workdir_path,
+)
 
 
 class _Former(NamedTuple):
@@ -72,13 +76,13 @@ def add_classes(workdir: str, into: str, overrides: list[str], which: str) -> st
     raise UserError(f"{workdir} was not trained on items of users: train a new run")
   trained_on: Any = _Former(Counts(former.counts_V), len(former))
   shapes = shapes_of(init_state(with_saved_batch_size(exp, workdir), trained_on))
-  with Checkpoints(str(pathlib.Path(workdir, "checkpoints"))) as saved:
+  with Checkpoints(checkpoints_path(workdir)) as saved:
     old, _ = saved.restore(shapes, which)
   index = {name: id for id, name in enumerate(former.words)}
   was = np.array([index.get(name, -1) for name in data.vocabulary.words])
   state = carried(exp, data, old, was)
   with held(into):
-    directory = pathlib.Path(into, "checkpoints")
+    directory = pathlib.Path(checkpoints_path(into))
     if directory.exists():
       raise UserError(f"--into: {into} has a run already: choose another directory")
     claim_workdir(into, settings.to_dict())

@@ -22,6 +22,7 @@ from largevocab.data.base import Data
 from largevocab.data.digests import digest
 from largevocab.errors import UserError
 from largevocab.training.config_changes import PLACES
+from largevocab.training.lock import holder
 from largevocab.training.processes import are_several
 
 # Keys with paths of files. Files of the first kind are compared when they are read,
@@ -82,14 +83,19 @@ def check_pairs(setting: str, pairs: Mapping[str, Sequence[np.ndarray]]) -> None
     _check_same(of_files, f"give all of them the same files in {setting}")
 
 
-def check_save(step: int | None) -> None:
-  """Checks that all processes see the same last save.
+def check_workdir(workdir: str, step: int | None) -> None:
+  """Checks that all processes see the same workdir.
+
+  Args:
+    workdir: the workdir, in which the first process of a training has a lock.
+    step: the last save that this process sees.
 
   Raises:
-    UserError: the processes see different saves.
+    UserError: the processes see different files.
   """
   remedy = "give all of them the same --workdir, in a shared file system"
-  _check_same({"the last save that they see": str(step)}, remedy)
+  save = {"the last save that they see": str(step)}
+  _check_same(save | {"the lock of --workdir": holder(workdir)}, remedy)
 
 
 def _check_same(values: Mapping[str, str], remedy: str) -> None:

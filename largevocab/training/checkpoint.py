@@ -60,9 +60,15 @@ class Checkpoints:
   (`largevocab.training.settings.Evaluating.cost`) is therefore kept next to the states,
   in valid_cost.json. If a run ends between two scheduled evaluations, the cost at its
   end is also kept in end_cost.json. The best state has the lowest cost.
+
+  Args:
+    directory: directory of the checkpoints, which is created if needed.
+    keep: number of latest states to keep.
+    is_owner: whether this process alone writes there, so that it may remove the
+      remains of saves that were cut off.
   """
 
-  def __init__(self, directory: str, keep: int = 2):
+  def __init__(self, directory: str, keep: int = 2, is_owner: bool = False):
     self._directory = os.path.abspath(directory)
     self._cost_path = os.path.join(self._directory, "valid_cost.json")
     self._cost: dict[str, float] = {}
@@ -79,6 +85,7 @@ class Checkpoints:
         [policies.LatestN(keep), _KeepBest(self)]
       ),
       enable_async_checkpointing=True,
+      cleanup_tmp_directories=is_owner,
     )
     try:
       os.makedirs(self._directory, exist_ok=True)
@@ -145,6 +152,15 @@ class Checkpoints:
         write_json(self._end_path, self._end)
     if is_first():
       write_json(self._cost_path, self._cost)
+
+  def forget_costs(self, after: int) -> None:
+    """Forgets the costs of states after a step, which training takes again.
+
+    A run that was killed may have noted the cost of a state that was never on disk.
+    """
+    for costs in (self._cost, self._end):
+      for step in [step for step in costs if int(step) > after]:
+        del costs[step]
 
   def since_best(self, step: int) -> int:
     """Number of scheduled validations, up to a step, since the one of lowest cost."""

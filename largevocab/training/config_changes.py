@@ -8,7 +8,8 @@ from largevocab.errors import UserError
 from largevocab.training.json_files import as_json
 
 # Keys that change neither the steps nor the choice of the best state. eval.unroll is
-# not one of them, since inputs of another length have other costs. If data are at
+# not one of them, since inputs of another length have other costs. eval.batch_size is:
+# with another one, only the first words of each stream have other costs. If data are at
 # another path, their classes are compared with those of the run.
 _FREE = re.compile(
   r"config\.((eval(?!\.(best|unroll)$)|log|checkpoint)\..*|mesh\.num|"

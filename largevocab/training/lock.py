@@ -49,6 +49,7 @@ def held(workdir: str) -> Iterator[None]:
       content["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
       file.write(json.dumps(content).encode())
       file.flush()
+      os.fsync(file.fileno())  # other processes of the run read it on their machines
     yield
 
 
@@ -63,6 +64,19 @@ def is_held(workdir: str | os.PathLike[str]) -> bool:
       return not _lock(file, fcntl.LOCK_SH)
   except OSError:
     return False
+
+
+def holder(workdir: str) -> str:
+  """Names the last process that locked a workdir.
+
+  >>> holder("no/such/workdir")
+  'no process'
+  """
+  try:
+    with open(_lock_path(workdir), "rb") as file:
+      return _holder(file)
+  except OSError:
+    return "no process"
 
 
 def _lock(file: IO[bytes], kind: int) -> bool:

@@ -37,7 +37,7 @@ class Training:
 
   Attributes:
     epochs: passes over the training data.
-    max_steps: stop after this many steps; 0: after `epochs`.
+    max_steps: stop after this many steps, if `epochs` do not end before; 0: no bound.
     patience: stop after this many evaluations in a row without a better state, judged
       by `eval.best` on validation data; 0: never. Evaluations in which this metric is
       not finite are left out. The best state is kept among the checkpoints.

@@ -82,8 +82,16 @@ def on_devices(exp: Experiment, state: Any) -> Any:
   whole = NamedSharding(mesh, PartitionSpec())
   copied = state._replace(head=None, inputs=None, carry=None)
   placed = jax.tree.map(lambda x: put(x, whole), copied)
-  carry = jax.tree.map(lambda c: put(c, _place(mesh, c.shape)), state.carry)
+  carry = carry_on_devices(exp, state.carry)
   return placed._replace(head=state.head, inputs=state.inputs, carry=carry)
+
+
+def carry_on_devices(exp: Experiment, carry: PyTree) -> PyTree:
+  """Places recurrent states, [B, ...] each, where a compiled step leaves them."""
+  mesh = mesh_of(exp)
+  if mesh is None:
+    return jax.tree.map(lambda c: jax.device_put(c, c.sharding), carry)
+  return jax.tree.map(lambda c: put(c, _place(mesh, c.shape)), carry)
 
 
 def put(x: jax.Array, place: NamedSharding) -> jax.Array:

@@ -19,7 +19,7 @@ from largevocab.training.input_rows import num_own
 from largevocab.training.json_files import read_json
 from largevocab.training.settings import Experiment
 from largevocab.training.sharding import inputs_of, on_devices
-from largevocab.training.workdir import config_path
+from largevocab.training.workdir import checkpoints_path, config_path
 
 PyTree = Any
 
@@ -98,7 +98,7 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
 
   The `carry` of the state has the run's own batch size.
   """
-  directory = os.path.join(workdir, "checkpoints")
+  directory = checkpoints_path(workdir)
   if not os.path.isdir(directory):
     raise UserError(f"no checkpoints in {workdir}; train first")
   data = exp.data.load()
@@ -107,6 +107,6 @@ def restore(exp: Experiment, workdir: str, which: str) -> tuple[Data, State]:
   check_data_of_run(workdir, exp.data, data, found)
   like = shapes_of(init_state(with_saved_batch_size(exp, workdir), data))
   with Checkpoints(directory) as saved:
-    agreement.check_save(saved.latest_step)
+    agreement.check_workdir(workdir, saved.latest_step)
     state, _ = saved.restore(like, which)
   return data, state

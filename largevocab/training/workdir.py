@@ -122,6 +122,10 @@ def set_result_aside(workdir: str) -> None:
       os.rename(result_path(workdir), aside)
 
 
+def checkpoints_path(workdir: str) -> str:
+  return os.path.join(workdir, "checkpoints")
+
+
 def config_path(workdir: str) -> str:
   return os.path.join(workdir, CONFIG)
 
@@ -138,7 +142,7 @@ def _config_of(workdir: str) -> dict[str, Any]:
 
 
 def _holds_results(workdir: str) -> bool:
-  checkpoints = os.path.join(workdir, "checkpoints")
+  checkpoints = checkpoints_path(workdir)
   # Other directories come from a save that was interrupted.
   names = os.listdir(checkpoints) if os.path.isdir(checkpoints) else []
   return any(name.isdecimal() for name in names) or has_finished(workdir)

@@ -1,5 +1,6 @@
 """Damaged checkpoints are detected, skipped, and never trained on."""
 
+import json
 import os
 import re
 import resource
@@ -89,6 +90,28 @@ def test_state_can_be_restored_from_shapes(directory):
   with Checkpoints(str(directory)) as saved:
     state, _ = saved.restore(shapes_of(state_of(0)))
   assert bits_of(state) == bits_of(state_of(int(state.step)))
+
+
+def test_only_the_owner_removes_saves_that_were_cut_off(directory):
+  remains = directory / "70.orbax-checkpoint-tmp"
+  (remains / "state").mkdir(parents=True)
+  with Checkpoints(str(directory)) as saved:
+    assert saved.latest_step == 3
+  assert remains.exists()
+  with Checkpoints(str(directory), is_owner=True) as saved:
+    assert saved.latest_step == 3
+  assert not remains.exists()
+
+
+def test_costs_of_steps_that_training_takes_again_are_forgotten(directory):
+  (directory / "valid_cost.json").write_text('{"2": 4.0, "3": 4.5, "100": 1.0}')
+  with Checkpoints(str(directory)) as saved:
+    saved.forget_costs(after=3)
+    assert saved.best_of([2, 3, 100]) == 2
+    saved.note_cost(4, 3.0)
+    saved.note_cost(120, 3.5)
+    assert saved.since_best(120) == 1
+  assert "100" not in json.loads((directory / "valid_cost.json").read_text())
 
 
 def flip(path, bit):
