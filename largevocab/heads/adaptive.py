@@ -211,6 +211,11 @@ class Adaptive(Partitioned, LinearHead):
       downs=downs,
     )
 
+  def refresh(self, state: AdaptiveState, key: jax.Array) -> AdaptiveState:
+    """Brings the tails that `lazy` has skipped up to date, in O(V E)."""
+    tails = tuple(map(self.optimizer.settled, state.tails))
+    return dataclasses.replace(state, tails=tails)
+
   def evaluate(
     self, state: AdaptiveState, h_ND: jax.Array, y: Targets
   ) -> dict[str, jax.Array]:

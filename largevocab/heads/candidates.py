@@ -12,7 +12,8 @@ from largevocab.labels import Counts, Targets, is_class
 from largevocab.losses.importance_weights import complement_weights
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import is_first, is_member
-from largevocab.ops.block_counts import own_classes, whole_counts
+from largevocab.ops.block_counts import for_all_blocks, own_classes, whole_counts
+from largevocab.ops.class_blocks import Blocks
 from largevocab.samplers.base import Draw
 
 
@@ -146,7 +147,7 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
       f"head.exact_frequent is {frequent}, but there are only {V} classes: set it to "
       f"{V} or less"
     )
-  by_count_V = np.argsort(-whole.unigram_V, kind="stable")
+  by_count_V = for_all_blocks(counts, _by_count)
   exact_T = np.unique(np.concatenate([by_count_V[:frequent], np.asarray(ids, int)]))
   wrong = [int(c) for c in exact_T if not 0 <= c < V]
   if wrong:
@@ -155,6 +156,10 @@ def exact_classes(counts: Counts, frequent: int, ids: tuple[int, ...]) -> np.nda
       f"to {V - 1}"
     )
   return own_classes(counts, exact_T)
+
+
+def _by_count(counts: Counts, blocks: Blocks) -> np.ndarray:
+  return np.argsort(-counts.unigram_V, kind="stable")
 
 
 def true_mask(y: Targets, num_classes: int) -> jax.Array:

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.nn import logsumexp
+from jax.typing import ArrayLike
 
-from largevocab.heads.base import read_batch
+from largevocab.heads.base import read_training_batch
 from largevocab.heads.candidates import true_mask
-from largevocab.labels import Targets
+from largevocab.labels import Targets, have_weight
 from largevocab.losses.importance_weights import log_normalizer_ratio
 from largevocab.ops import shards
 from largevocab.ops.accidental_hits import LOG_ZERO
@@ -31,8 +32,8 @@ def quality(
 ) -> dict[str, jax.Array]:
   """Quality of a head's sampler for its model, in means over 32 examples of the batch.
 
-  The means are weighted by the absolute values of the examples' weights. Returns a dict
-  with these keys:
+  The means are weighted by the absolute values of the examples' weights, and NaN if no
+  example has a weight. Returns a dict with these keys:
 
   - 'relvar': Var(Z~) / Z^2 of a sampled softmax's estimate of Z, with this head's exact
     sets and negatives.
@@ -48,9 +49,8 @@ def quality(
   sampler whose distribution depends on all logits computes them again for every 16,384
   classes.
   """
-  N = shards.num_examples(len(h_ND))
-  at_N = np.linspace(0, N - 1, min(N, _MONITORED)).astype(int)
-  h_ND, y = read_batch(h_ND, y, len(state.table.w_VD), state.activations)
+  h_ND, y = read_training_batch(h_ND, y, len(state.table.w_VD), state.activations)
+  at_N = _evenly(have_weight(y), min(len(h_ND), _MONITORED))
   x_ND = head.features(h_ND)
   log_p_NV = _log_p(head, state, x_ND[at_N])
   log_ratio_RN = _log_ratios(head, state, x_ND, y, key, at_N, log_p_NV, _MONITORED)
@@ -59,13 +59,27 @@ def quality(
   x_ND, y, log_p_NV, log_ratio_RN = together((x_ND, y, log_p_NV, log_ratio_RN))
   chi2_N = _chi2(head, state, x_ND, y, log_p_NV)
   weight_N = jnp.abs(jnp.sum(y.w_NP, axis=1))
-  total = jnp.maximum(jnp.sum(weight_N), 1e-30)
+  total = jnp.sum(weight_N)
   mean = lambda v_N: jnp.sum(jnp.where(weight_N > 0, weight_N * v_N, 0)) / total
   return {
     "relvar": mean(jnp.mean(jnp.square(jnp.expm1(log_ratio_RN)), axis=0)),
     "log_z_bias": mean(jnp.mean(log_ratio_RN, axis=0)),
     "chi2": mean(chi2_N),
   }
+
+
+def _evenly(is_live_N: jax.Array, num: int) -> jax.Array:
+  """The places of `num` examples, evenly among those with weight; i32[num].
+
+  If fewer have a weight, all of them, and then others.
+
+  >>> _evenly(jnp.array([False, True, True, False, True]), 2).tolist()
+  [1, 4]
+  """
+  live_first_N = jnp.argsort(~is_live_N, stable=True)
+  num_live, each = jnp.sum(is_live_N), np.arange(num)
+  apart = each * (num_live - 1) // max(num - 1, 1)
+  return live_first_N[jnp.where(num_live > num, apart, each)]
 
 
 def _chi2(
@@ -108,7 +122,7 @@ def log_normalizer_ratios(
   h_ND: jax.Array,
   y: Targets,
   key: jax.Array,
-  at_N: np.ndarray,
+  at_N: ArrayLike,
   draws: int,
 ) -> jax.Array:
   """log(Z~ / Z) of examples `at_N` of a batch, for several draws: f32[draws, ...].
@@ -117,7 +131,7 @@ def log_normalizer_ratios(
 
   Cost: all logits of these examples, and `draws` times the draws of a step.
   """
-  h_ND, y = read_batch(h_ND, y, len(state.table.w_VD), state.activations)
+  h_ND, y = read_training_batch(h_ND, y, len(state.table.w_VD), state.activations)
   x_ND = head.features(h_ND)
   log_p_NV = _log_p(head, state, x_ND[at_N])
   return _log_ratios(head, state, x_ND, y, key, at_N, log_p_NV, draws)
@@ -129,7 +143,7 @@ def _log_ratios(
   x_ND: jax.Array,
   y: Targets,
   key: jax.Array,
-  at_N: np.ndarray,
+  at_N: ArrayLike,
   log_p_NV: jax.Array,
   draws: int,
 ) -> jax.Array:

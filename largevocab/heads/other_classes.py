@@ -105,4 +105,5 @@ def _log_z(later: SampledState, state: Any, was: ArrayLike) -> Table | None:
   if is_by_class(state) and is_by_class(later):
     return carry_rows(new, old, was)
   own = len(old.w_VD) - 1  # all further contexts share the last one
-  return old if np.array_equal(np.asarray(was)[:own], np.arange(own)) else new
+  is_kept = np.array_equal(np.asarray(was)[:own], np.arange(own))
+  return jax.tree.map(jnp.copy, old) if is_kept else new

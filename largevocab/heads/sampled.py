@@ -69,6 +69,7 @@ from largevocab.samplers.base import (
   counts_rows,
   has_fixed_law,
   keeps_up,
+  rebuilds,
 )
 from largevocab.samplers.in_blocks import in_blocks
 from largevocab.samplers.pps import PPS
@@ -273,9 +274,10 @@ class Sampled(LinearHead):
 
   def refreshes(self, step):
     is_due = is_refresh(step, self.refresh_every, self.refresh_growth)
-    return is_due and (keeps_up(self.sampler) or self.optimizer.decoupled_decay > 0)
+    return is_due and (rebuilds(self.sampler) or self.optimizer.decoupled_decay > 0)
 
   def refresh(self, state, key):
+    _check_key(key)
     table = self.optimizer.settled(state.table)
     stats = self.sampler.refresh(state.stats, table.w_VD, key)
     return state._replace(table=table, stats=stats)
@@ -310,6 +312,7 @@ class Sampled(LinearHead):
     'log_z_bias' is the bias of log Z, for losses that estimate log Z. See
     `largevocab.heads.diagnostics.quality`.
     """
+    _check_key(key)
     metrics = quality(self, state, h_ND, y, key)
     if not self.loss.estimates_log_z:
       del metrics["log_z_bias"]
@@ -357,8 +360,7 @@ class Sampled(LinearHead):
       keeps_hits: keep accidental hits.
     """
     check_size(state.stats, shards.per_block(self.num_samples))
-    if key is None:
-      raise UserError("key is None: pass jax.random.key(...), for the random draws")
+    _check_key(key)
     w_VD = state.table.w_VD
     draw = self.sampler.sample(state.stats, w_VD, key, x_ND, y)
     exact = []
@@ -443,3 +445,8 @@ class Sampled(LinearHead):
   def _contexts(self, log_z: Table, y: Targets) -> jax.Array:
     last = len(log_z.w_VD) - 1  # also of examples without a context, -1
     return jnp.where(y.context_N < 0, last, jnp.minimum(y.context_N, last))
+
+
+def _check_key(key: jax.Array | None) -> None:
+  if key is None:
+    raise UserError("key is None: pass jax.random.key(...), for the random draws")

@@ -7,7 +7,9 @@ from largevocab.samplers.base import (
   counts_rows,
   follows_labels,
   follows_logits,
+  follows_products,
   is_choice,
+  parts_of,
 )
 
 
@@ -24,6 +26,17 @@ def check_settings(head: Any) -> None:
       f"that follows {what} misses likely classes or draws unlikely ones if the model "
       f"has {which} as logits; set head.absolute to the sampler's value, or "
       "head.sampler.absolute to the head's value to do so anyway"
+    )
+  follows_o = [
+    part
+    for part in parts_of(head.sampler)
+    if follows_products(part) and not hasattr(part, "absolute")
+  ]
+  if head.absolute and follows_o:
+    raise UserError(
+      f"head.absolute is True, but {_name(follows_o[0])} follows o and has no setting "
+      "to follow |o|, so it would miss likely classes: set head.absolute to False, or "
+      "choose another sampler"
     )
   if head.loss.weighs and not getattr(head.sampler, "weighable", True):
     raise UserError(

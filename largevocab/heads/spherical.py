@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from largevocab.errors import UserError
 from largevocab.fields import Between, Dtype, OneOf, StepsOrNever, settings
 from largevocab.heads.base import (
   ROWS,
@@ -21,7 +22,7 @@ from largevocab.heads.base import (
   total_weight,
 )
 from largevocab.heads.linear import LinearHead
-from largevocab.labels import Counts, Targets, as_counts
+from largevocab.labels import Counts, Targets, as_counts, have_weight
 from largevocab.losses.spherical import (
   SPHERICAL_LOSSES,
   SphericalLoss,
@@ -33,7 +34,7 @@ from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.factored import steps, table
 from largevocab.ops.factored.stabilizers import STABILIZERS, guard, spread
 from largevocab.ops.factored.table import Factored, dot
-from largevocab.ops.softmax.chunks import logits
+from largevocab.ops.softmax.chunks import logits, wide
 from largevocab.ops.softmax.top_k import top_k
 
 _WATCHED = 32  # number of examples in `monitor`
@@ -86,6 +87,13 @@ class Spherical(LinearHead):
   stabilize_every: StepsOrNever = 100
   limit: Annotated[float, Between(1, 1_000_000, excluding=(1,))] = 4.0
   dtype: Dtype = "float32"
+
+  def __post_init__(self):
+    if self.loss.is_even and not self.init_scale:
+      raise UserError(
+        "head.init_scale is 0, where the loss of this head has no slope, so that no "
+        "row would ever change: set head.init_scale above 0"
+      )
 
   def init(self, key: jax.Array, counts: Counts | ArrayLike, dim: int) -> Factored:
     counts, given = as_counts(counts), Activations(dim)
@@ -171,8 +179,8 @@ class Spherical(LinearHead):
     For 'spread', see `largevocab.ops.factored.stabilizers`. 'drift' is the largest
     relative error of q = |o|^2 over a few examples.
     """
-    h_ND = activations(h_ND, state.activations)
-    x_ND = self.features(shards.all_examples(h_ND)[:_WATCHED])
+    h_ND, y = read_training_batch(h_ND, y, len(state.v_VD), state.activations)
+    x_ND, is_live_N = self.features(h_ND[:_WATCHED]), have_weight(y)[:_WATCHED]
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
     o_NV = logits(queries_ND, v_VD, v_VD.dtype) + shift_N[:, None]
     q_N, _ = table.sums(state, x_ND)
@@ -180,7 +188,8 @@ class Spherical(LinearHead):
     o_NV = jnp.where(shards.used(jnp.arange(V), V, jnp.bool(True)), o_NV, 0)
     exact_N = shards.psum(jnp.sum(jnp.square(o_NV), axis=1))
     drift_N = jnp.abs(q_N - exact_N) / jnp.maximum(exact_N, 1e-30)
-    return {"spread": spread(state), "drift": jnp.max(drift_N)}
+    drift = jnp.max(jnp.where(is_live_N, drift_N, 0))
+    return {"spread": spread(state), "drift": drift}
 
   def top_k(
     self, state: Factored, h_ND: jax.Array, k: int
@@ -189,7 +198,7 @@ class Spherical(LinearHead):
 
     Scores are log-probabilities if the loss is normalised, else outputs.
     """
-    x_ND = self.features(activations(h_ND, state.activations))
+    x_ND = self.features(wide(activations(h_ND, state.activations)))
     q_N, s_N = table.sums(state, x_ND)
     queries_ND, v_VD, shift_N = self._shifted(state, x_ND)
 

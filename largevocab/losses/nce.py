@@ -85,7 +85,7 @@ class NCE(SampledLoss):
       is learned; 'context': one log z per context (`Targets.context_N`: the current
       token of a language model, the number of an example in a fixed set). log z starts
       at log V, so that the initial model is normalised. With z = 1 the bias, if there
-      is one, starts at -log V instead.
+      is one, starts at -log V instead (at 0 with `head.absolute`).
     num_contexts: number of z for 'context'; 0: the number of classes. Further contexts,
       and examples without a context (-1), share the last z.
 

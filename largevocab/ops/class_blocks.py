@@ -76,6 +76,8 @@ def check_devices(num_blocks: int, num_devices: int) -> None:
 of devices, 3: set mesh.blocks to 6 or 9, or mesh.num to 2
   """
   B, C = num_blocks, num_devices
+  if B < 1:
+    raise UserError(f"mesh.blocks is {B}: set it to {C}, or a multiple of that")
   if B % C == 0:
     return
   near = sorted({max(B // C * C, C), (B // C + 1) * C})

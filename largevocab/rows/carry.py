@@ -52,5 +52,7 @@ def carry_rows(fresh: Table, old: Table, was: ArrayLike) -> Table:
   rows, _ = rows_and_scalars(fresh.slots)
   old_rows, shared = rows_and_scalars(old.slots)
   rows |= lazy_decay.up_to_date(len(was_V), shared)  # as for new rows
-  slots = jax.tree.map(put, rows, old_rows) | shared
-  return Table(put(fresh.w_VD, old.w_VD), slots, old.count)
+  slots = jax.tree.map(put, rows, old_rows)
+  # Copies, so that a step on one of the tables can donate its arrays.
+  shared, count = jax.tree.map(jnp.copy, (shared, old.count))
+  return Table(put(fresh.w_VD, old.w_VD), slots | shared, count)

@@ -43,8 +43,8 @@ class RowOptimizer(abc.ABC):
       equals that of dense decay. Until it is touched, all readers see
       a row as it was left: the forward pass that touches it, samplers, evaluation,
       checkpoints. Rows of the head `sampled` are brought up to date every
-      `refresh_every` steps, those of `huffman` and `hierarchical` by a call of
-      `refresh`.
+      `refresh_every` steps, those of `huffman`, `hierarchical` and the tails of
+      `adaptive` by a call of `refresh`.
     row_dtype: type of the rows of tables, 'float32' or 'bfloat16', which takes half the
       memory. Steps are computed in float32, and the optimiser's state is float32. New
       rows of bfloat16 are rounded at random, so that they equal those of float32 in

@@ -106,6 +106,7 @@ class Sampler(Protocol):
       importance weights refuse such a sampler.
     keeps_up: False if statistics do not depend on the table, and neither `update` nor
       `refresh` changes them.
+    rebuilds: False if `refresh` changes nothing; by default, the value of `keeps_up`.
     counts_rows: True if `update` takes the changed rows to be the classes drawn, so
       that no other sampler may draw with it.
     is_choice: True if nothing is left to chance: a class that is not chosen has the
@@ -228,6 +229,11 @@ def is_choice(sampler: Any) -> bool:
 def keeps_up(sampler: Sampler) -> bool:
   """Whether statistics follow the table."""
   return getattr(sampler, "keeps_up", True)
+
+
+def rebuilds(sampler: Sampler) -> bool:
+  """Whether `refresh` changes the statistics."""
+  return getattr(sampler, "rebuilds", keeps_up(sampler))
 
 
 def log_expected_in_range(

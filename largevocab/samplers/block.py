@@ -69,6 +69,10 @@ class Block(TwoStage):
   mass: Annotated[str, OneOf(*MASSES)] = "gaussian"
   smoothing: Smoothing = 1.0
 
+  @property
+  def rebuilds(self) -> bool:
+    return self.mass != "unigram"
+
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> BlockStats:
     V, D = check_shapes(w_VD=w_VD).values()
     layout = self.choose_layout(w_VD, 2 * D, m, dense_levels=64)
@@ -82,7 +86,7 @@ class Block(TwoStage):
     return self.refresh(stats, w_VD, jax.random.key(0))
 
   def refresh(self, stats: BlockStats, w_VD: jax.Array, key: jax.Array) -> BlockStats:
-    if self.mass == "unigram":
+    if not self.rebuilds:
       return stats
     (V, D), blocks = w_VD.shape, self.num_blocks(stats)
 

@@ -40,6 +40,7 @@ class Buckets(abc.ABC):
 
   of_batches: ClassVar[bool] = True
   is_choice: ClassVar[bool] = True
+  rebuilds: ClassVar[bool] = False
 
   @abc.abstractmethod
   def choose(

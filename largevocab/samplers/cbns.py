@@ -73,6 +73,7 @@ class CBNS:
   distinct: ClassVar[bool] = True
   counts_rows: ClassVar[bool] = True
   of_batches: ClassVar[bool] = True
+  rebuilds: ClassVar[bool] = False
 
   batches: Annotated[int, Between(1, 2**16)] = 7
   rate: Annotated[float, Between(0, 1, excluding=(0,))] = 0.01

@@ -79,6 +79,7 @@ class InBatch:
   distinct: ClassVar[bool] = True
   counts_rows: ClassVar[bool] = True
   of_batches: ClassVar[bool] = True
+  rebuilds: ClassVar[bool] = False
 
   rate: Annotated[float, Between(0, 1, excluding=(0,))] = 0.01
   smoothing: Annotated[float, Between(0, 10**9, excluding=(0,))] = 1.0

@@ -22,6 +22,7 @@ from largevocab.samplers.base import (
   has_fixed_law,
   keeps_up,
   log_expected_in_range,
+  rebuilds,
 )
 
 PyTree = Any
@@ -67,6 +68,10 @@ class InBlocks:
   @property
   def keeps_up(self) -> bool:
     return keeps_up(self.sampler)
+
+  @property
+  def rebuilds(self) -> bool:
+    return rebuilds(self.sampler)
 
   def init(self, counts: Counts, w_VD: jax.Array, m: int) -> PyTree:
     """Statistics of one block, for its share of m draws."""
@@ -164,7 +169,7 @@ class InBlocks:
     return self._for_blocks(one, (stats, *blocks))
 
   def refresh(self, stats: PyTree, w_VD: jax.Array, key: jax.Array) -> PyTree:
-    if not keeps_up(self.sampler):
+    if not self.rebuilds:
       return stats
     blocks = _blocks(w_VD)
 

@@ -17,7 +17,9 @@ from largevocab.samplers.base import (
   Size,
   follows_labels,
   has_fixed_law,
+  is_choice,
   keeps_up,
+  rebuilds,
 )
 
 PyTree = Any
@@ -103,12 +105,20 @@ class Mixture:
     return any(getattr(part, "of_batches", False) for part in self.parts)
 
   @property
+  def is_choice(self) -> bool:
+    return all(map(is_choice, self.parts))
+
+  @property
   def is_fixed(self) -> bool:
     return all(map(has_fixed_law, self.parts))
 
   @property
   def keeps_up(self) -> bool:
     return any(map(keeps_up, self.parts))
+
+  @property
+  def rebuilds(self) -> bool:
+    return any(map(rebuilds, self.parts))
 
   def sizes(self, m: int) -> tuple[int, int]:
     """The number of draws by each part.

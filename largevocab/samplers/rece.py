@@ -57,9 +57,10 @@ class RECE(Buckets):
   def init(self, counts, w_VD, m):
     if m < self.rounds * (2 * self.neighbours + 1):
       raise UserError(
-        f"head.num_samples is {m} in each block of classes, less than the "
-        f"{self.rounds * (2 * self.neighbours + 1)} chunks of an example: raise it, or "
-        "lower head.sampler.rounds or head.sampler.neighbours"
+        f"head.num_samples is {m} for this sampler (its share, in a mixture or a block "
+        "of classes), less than the "
+        f"{self.rounds * (2 * self.neighbours + 1)} chunks of an example: raise "
+        "head.num_samples, or lower rounds or neighbours of the sampler"
       )
     return super().init(counts, w_VD, m)
 

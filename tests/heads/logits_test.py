@@ -10,9 +10,10 @@ import pytest
 
 from largevocab import config
 from largevocab.errors import UserError
-from largevocab.heads import Cosine, Full, Sampled, ShardedHead, class_mesh
+from largevocab.heads import Cosine, Full, Sampled, ShardedHead, Spherical, class_mesh
 from largevocab.labels import Targets
 from largevocab.losses import NCE, Importance
+from largevocab.losses.spherical import SphericalSoftmax, Squared, TaylorSoftmax
 from largevocab.ops.class_blocks import Blocks
 from largevocab.ops.cosine import with_margin
 from largevocab.ops.softmax.full import softmax_loss
@@ -261,7 +262,6 @@ def test_bfloat16_products_are_close_to_float32():
   [
     ({"bias": True}, "set head.bias and head.absolute to False"),
     ({"absolute": True}, "set head.bias and head.absolute to False"),
-    ({"init_scale": 0.0}, "head.init_scale is 0"),
     ({"sampler": Quadratic(absolute=False)}, "head.sampler follows <w, h>"),
     ({"sampler": Mixture("uniform", "softmax")}, "head.sampler follows <w, h>"),
     ({"sampler": SCE()}, "head.sampler follows <w, h>"),
@@ -302,7 +302,15 @@ def test_random_features_follow_cosines():
   assert found[RFSoftmax] < 0.1 * found[Uniform]
 
 
-def test_absolute_logits_do_not_start_where_they_have_no_slope():
-  with pytest.raises(UserError, match=r"^head\.init_scale is 0, where \|o\|"):
-    Full(absolute=True, init_scale=0.0)
-  assert Full(init_scale=0.0).init_scale == 0
+@pytest.mark.parametrize("loss", [TaylorSoftmax(), Squared(), None])
+def test_rows_of_zeros_learn_unless_the_loss_has_no_slope_there(loss):
+  """|o| has the slope 1 at 0."""
+  head = Full(absolute=True, init_scale=0.0)
+  if loss is not None:
+    head = Spherical(loss=loss, init_scale=0.0)
+  h_ND, y = batch(3)
+  state = head.init(KEY, COUNTS, D)
+  step = jax.jit(head.backward)(state, h_ND, y, KEY)
+  assert step.sq_norm > 0
+  with pytest.raises(UserError, match=r"^head\.init_scale is 0, where the loss"):
+    Spherical(loss=SphericalSoftmax(), init_scale=0.0)

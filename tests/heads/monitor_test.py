@@ -1,5 +1,6 @@
 """Tests what sampled heads report about their estimates."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -8,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from largevocab.heads import Full, Sampled, diagnostics
+from largevocab.heads import Full, Sampled, Spherical, diagnostics
 from largevocab.labels import single_targets
 from largevocab.losses import NCE, SampledSoftmax
-from largevocab.samplers import PPS, Bernoulli, Softmax, Uniform, Unigram
+from largevocab.samplers import PPS, SCE, Bernoulli, Softmax, Uniform, Unigram
 from tests.heads.compiled import monitor
 from tests.long import others_long
 
@@ -164,4 +165,22 @@ def test_batch_without_weight_has_no_measurement():
   state, h_ND, y = problem(head)
   y = y._replace(w_NP=jnp.zeros_like(y.w_NP))
   got = monitor(head, state, h_ND, y, jax.random.key(0))
-  assert all(np.isfinite(value) for value in got.values())
+  assert got
+  assert all(np.isnan(value) for value in got.values())
+
+
+@pytest.mark.parametrize("head", [Sampled(sampler=SCE()), Sampled(), Spherical()])
+def test_examples_without_weight_are_not_monitored(head):
+  """Their activations may be NaN, and those that have a weight may be few."""
+  head = dataclasses.replace(head, init_scale=1.0)
+  state = head.init(jax.random.key(0), COUNTS, D)
+  h_ND = jax.random.normal(jax.random.key(1), (100, D))
+  w_NP = jnp.zeros((100, 1)).at[1:3].set(1.0)
+  y = single_targets(np.arange(100) % V)._replace(w_NP=w_NP)
+  seen = [
+    monitor(head, state, jnp.where(w_NP > 0, h_ND, ignored), y, jax.random.key(0))
+    for ignored in (0.0, 1.0, jnp.nan)
+  ]
+  assert not any(np.isnan(value) for value in seen[0].values())
+  assert seen[0].get("chi2", 1.0) > 0
+  assert seen[0] == seen[1] == seen[2]

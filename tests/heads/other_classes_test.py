@@ -55,6 +55,15 @@ def test_former_classes_keep_what_they_learned(path):
   head.update(later, step.grads, lr=0.1, scale=1.0)
 
 
+def test_state_before_remains_when_a_step_donates_the_one_after():
+  fields = {"loss": {"normalizer": "global"}}
+  head, state, h_ND = trained("nce/unigram", **fields)
+  later = carry_classes(head, state, NEW, D, WAS, KEY)
+  step = jax.jit(head.backward)(later, h_ND, single_targets([0] * 16), KEY)
+  jax.jit(head.update, donate_argnums=0)(later, step.grads, 0.1, 1.0)
+  assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(state))
+
+
 @pytest.mark.parametrize("num_contexts", [4, V])
 @pytest.mark.parametrize("is_renumbered", [False, True])
 def test_log_z_of_fewer_contexts_is_kept_unless_they_are_renumbered(

@@ -17,12 +17,15 @@ from largevocab.samplers import (
   CBNS,
   PPS,
   SAMPLERS,
+  SCE,
   Bernoulli,
   Bigram,
   Block,
   Draw,
   InBatch,
+  LSHEmbedding,
   LSHLabel,
+  Mixture,
   Quadratic,
   Softmax,
   Uniform,
@@ -426,6 +429,11 @@ def test_further_classes_that_are_never_drawn_change_nothing(head):
 def test_sampler_of_another_model_is_refused():
   with pytest.raises(UserError, match=r"head\.absolute"):
     Sampled(absolute=True, sampler=Softmax())
+  for sampler in (SCE(), LSHEmbedding(family="mips"), Mixture("uniform", "sce")):
+    with pytest.raises(UserError, match="follows o and has no setting to follow"):
+      Sampled(absolute=True, sampler=sampler)
+  with pytest.raises(UserError, match="chooses classes instead of drawing them"):
+    Sampled(loss=NCE(), sampler=Mixture("top_k", "sce"))
 
 
 def test_bfloat16_keeps_rows_and_sums_in_float32():

@@ -13,7 +13,7 @@ from largevocab.heads import Cosine, Sampled
 from largevocab.labels import Counts, single_targets
 from largevocab.losses import NegativeSampling
 from largevocab.samplers import SAMPLERS, LSHEmbedding, Mixture, Unigram
-from largevocab.samplers.base import has_fixed_law, keeps_up
+from largevocab.samplers.base import has_fixed_law, is_choice, keeps_up, rebuilds
 from tests.long import others_long
 from tests.samplers.compiled import log_expected, sample
 
@@ -130,6 +130,10 @@ def test_traits_of_a_mixture_follow_from_its_parts():
   assert not has_fixed_law(Mixture("softmax"))
   assert not keeps_up(Mixture("softmax"))
   assert keeps_up(Mixture("uniform", "quadratic"))
+  assert rebuilds(Mixture("uniform", "quadratic"))
+  assert not rebuilds(Mixture("uniform", "sce"))
+  assert is_choice(Mixture("top_k", "sce"))
+  assert not is_choice(Mixture("top_k", "uniform"))
 
 
 def test_scores_become_probabilities_only_with_a_fixed_law():

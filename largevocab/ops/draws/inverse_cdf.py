@@ -39,8 +39,9 @@ def draw(key: jax.Array, weight_NV: jax.Array, m: int) -> tuple[jax.Array, jax.A
     ids_NM: i32[N, M].
     log_q_NM: f32[N, M], log-probability of each draw in nats, exact up to the rounding
       of logarithms. The probability equals weight / sum up to the rounding to integers.
-      This rounding changes each entry by up to 2^-31 of the weight of its group, and
-      the heaviest entry of the group by the sum of these changes.
+      This rounding changes each entry by up to 2^-31 of the weight of its group and
+      2^-24 of the entry, and the heaviest entry of the group by the sum of these
+      changes.
 
   Cost: O(V + min(128 M, V) + M log V) a row. Besides the results and a random integer
     per draw and level, it holds a few arrays of the rows of a chunk, which has 2^17

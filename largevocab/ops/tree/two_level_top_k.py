@@ -33,8 +33,7 @@ def two_level_top_k(
 ) -> tuple[jax.Array, jax.Array]:
   """The k most probable classes, best first.
 
-  Exact. Ties are broken by smaller class id, but on a device with several blocks by
-  row.
+  Exact. Ties are broken by smaller class id.
 
   Args:
     x_ND: float[N, D], features.
