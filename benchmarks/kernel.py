@@ -29,8 +29,8 @@ def _drawing(sampler, V: int, D: int, N: int, M: int):
   """A compiled draw without arguments, and the statistics that it reads."""
   counts, w_VD, h_ND, y = _problem(V, D, N)
   stats = sampler.init(counts, w_VD, M)
-  sample = jax.jit(lambda stats, w_VD: sampler.sample(stats, w_VD, KEY, h_ND, y))
-  return (lambda: sample(stats, w_VD)), stats
+  sample = jax.jit(sampler.sample)
+  return (lambda: sample(stats, w_VD, KEY, h_ND, y)), stats
 
 
 def _error(draw, V: int, D: int, N: int, M: int) -> float:
@@ -124,22 +124,22 @@ def _updates(sampler: Quadratic, V: int, D: int, R: int):
   """
   counts, w_VD, _, _ = _problem(V, D, 1)
   ids_R = jax.random.permutation(KEY, V)[:R]
-  new_RD = w_VD[ids_R] + 0.1
+  rows = ids_R, w_VD[ids_R], w_VD[ids_R] + 0.1
   stats = sampler.init(counts, w_VD, 32)
   features = sampler.features(stats)
 
-  def add(tree, w_VD):
-    rows = (ids_R, w_VD[ids_R], new_RD)
+  # All arrays are arguments: the compiler would compute with constants beforehand.
+  def add(tree, *rows):
     return feature_tree.corrected(tree, features, V, *rows), None
 
   def rebuild(tree, w_VD):
     return feature_tree.rebuilt(tree, features, w_VD), None
 
-  moved_VD = w_VD.at[ids_R].set(new_RD)
+  moved_VD = w_VD.at[ids_R].set(rows[2])
   error = check_close(
-    jax.jit(add)(stats.tree, w_VD), jax.jit(rebuild)(stats.tree, moved_VD), 1e-4
+    jax.jit(add)(stats.tree, *rows), jax.jit(rebuild)(stats.tree, moved_VD), 1e-4
   )
-  added = Stepper(add, stats.tree, w_VD)
+  added = Stepper(add, stats.tree, *rows)
   rebuilt = Stepper(rebuild, sampler.init(counts, w_VD, 32).tree, w_VD)
   return added, rebuilt, error
 

@@ -124,12 +124,14 @@ def _rehash(V: int, D: int, R: int) -> tuple[Stepper, float]:
   old_RD = w_VD[ids_R]
   new_RD = old_RD + jax.random.normal(jax.random.key(2), old_RD.shape)
 
-  def there_and_back(stats, w_VD, moved_VD):
+  # All arrays are arguments: the compiler would compute with constants beforehand.
+  def there_and_back(stats, w_VD, moved_VD, ids_R, old_RD, new_RD):
     stats = sampler.update(stats, moved_VD, ids_R, old_RD, new_RD)
     return sampler.update(stats, w_VD, ids_R, new_RD, old_RD), None
 
   built = np.array(stats.tables.ids_LKE)  # the stepper donates its state
-  step = Stepper(there_and_back, stats, w_VD, w_VD.at[ids_R].set(new_RD))
+  rows = ids_R, old_RD, new_RD
+  step = Stepper(there_and_back, stats, w_VD, w_VD.at[ids_R].set(new_RD), *rows)
   step()
   of_moved = np.isin(built, ids_R)
   same = built[of_moved] == np.asarray(step.state.tables.ids_LKE)[of_moved]
