@@ -104,12 +104,12 @@ def test_law_equals_that_of_the_kernel_before_and_after_1000_updates(
 
 
 def test_few_rows_are_added_and_many_rows_rebuild_the_sums():
-  """With three rows of 1000 the sums are added to; with 50 they are built anew."""
+  """With 50 rows of 1000 the sums are added to; with 900 they are built anew."""
   sampler = Quadratic(leaf_size=20, dense_levels=0)
   counts, w_VD, _, _ = problem(1000)
   stats = sampler.init(counts, w_VD, M)
   wrong = stats._replace(tree=jax.tree.map(jnp.ones_like, stats.tree))
-  few, many = jnp.arange(3), jnp.arange(50)
+  few, many = jnp.arange(50), jnp.arange(900)
   added = sampler.update(wrong, w_VD, few, w_VD[few], w_VD[few])
   rebuilt = sampler.update(wrong, w_VD, many, w_VD[many], w_VD[many])
   np.testing.assert_allclose(added.tree.top_CF, 1, rtol=1e-6)
