@@ -26,11 +26,6 @@ VARIANTS = {
   "bernoulli, f^alpha": ("sampled/bernoulli", {"head.sampler.inclusion": "power"}),
   "nce, z = 1, rate 5": ("nce/unigram", SLOWER),
   "nce, z of each word before": ("nce/unigram", {"head.loss.normalizer": "context"}),
-  # The row above was measured by raw scores, before there were others.
-  "negative sampling, + log q": (
-    "negative_sampling/unigram",
-    {"head.loss.add_log_q": True, **SLOWER},
-  ),
   "ranking, alpha = 1": ("ranking/uniform", {"head.loss.alpha": "1", **SLOWER}),
 }
 # With few negatives, does BlackOut itself help, or its proposal distribution?
