@@ -97,6 +97,7 @@ setup(
     "tqdm>=4.67",
     # Data sets. TensorFlow itself is never needed, as files are read by array_record.
     "array_record>=0.8",
+    "etils[epath]>=1.9.1",
     "tensorflow-datasets>=4.9.9",
   ],
   extras_require={

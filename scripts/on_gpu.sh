@@ -97,11 +97,6 @@ prepare() {
   if [[ $finished ]]; then
     tar -xzf "$finished" -C "$work" --skip-old-files || fail "$finished is damaged"
   fi
-  local name
-  for name in "${SPEEDS[@]}"; do # keeps measurements of other devices
-    [[ -e $work/speeds/$name.jsonl || ! -e experiments/$name/results.jsonl ]] ||
-      cp "experiments/$name/results.jsonl" "$work/speeds/$name.jsonl"
-  done
 }
 
 # do_part NAME COMMAND...: runs a part, unless it is done or there is no time.
@@ -191,8 +186,13 @@ bring_home() {
       --root "$work/runs/$name" --collect || failed=yes
   done
   for name in "${SPEEDS[@]}"; do
-    [[ ! -e $work/speeds/$name.jsonl ]] ||
-      copy "$work/speeds/$name.jsonl" "experiments/$name/results.jsonl"
+    [[ ! -e $work/speeds/$name.jsonl ]] || # rows of other devices stay
+      JAX_PLATFORMS=cpu "$python" -c '
+import pathlib, sys
+from largevocab.tools.sweeps import records
+new, whole = map(pathlib.Path, sys.argv[1:])
+records.merge(whole, records.load(new))' \
+        "$work/speeds/$name.jsonl" "experiments/$name/results.jsonl" || failed=yes
   done
   for name in "${SWEEPS[@]}" "${SPEEDS[@]}"; do
     [[ ! -e experiments/$name/results.jsonl ]] ||
@@ -216,7 +216,7 @@ run_sweep adaptive_enwiki8 --jobs "$jobs" --set "data.train=$text"
 run_sweep kernel_bias_medium --jobs "$jobs" --set "data.path=$ptb"
 share 1 # each of these runs has the GPU to itself
 run_sweep xmlc_670k --jobs 1
-run_sweep lst_epochs --index 0 --set "data.train=$text" --set "eval.word_pairs=$pairs"
+run_sweep lst_epochs --index 9 --set "data.train=$text" --set "eval.word_pairs=$pairs"
 measure_speeds
 check_contracts
 [[ ! $dry_run ]] || exit 0
