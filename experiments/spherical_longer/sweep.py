@@ -19,10 +19,6 @@ TWICE = {**TAGS["LENGTH"], "train.epochs": 10.0, "train.lr": 0.1}
 ROWS = {
   "full softmax": ("full", TWICE),
   "spherical": ("spherical/spherical", FACTORED | LONG),
-  "spherical, V starts at zero": (
-    "spherical/spherical",
-    FACTORED | LONG | {"head.init_scale": 0.0},
-  ),
   "Taylor": ("spherical/taylor", FACTORED | LONG),
   # The rate that the search chose for Taylor.
   "Taylor, V starts at zero": (
