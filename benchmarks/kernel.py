@@ -144,13 +144,23 @@ def _updates(sampler: Quadratic, V: int, D: int, R: int):
   return added, rebuilt, error
 
 
-def kernel_update(V: int = 100_000, D: int = 64) -> Iterator[Case]:
-  """Kernel sums after R rows changed: rebuilt / updated incrementally."""
-  for R in (64, 512, 4096):
-    added, rebuilt, error = _updates(Quadratic(), V, D, R)
+def kernel_update(V: int = 100_000) -> Iterator[Case]:
+  """Kernel sums after R rows changed: rebuilt / updated incrementally.
+
+  Beside R = 64 to 4,096 at D = 64, trees with narrower and wider sums, and the tree of
+  the paper with its many levels, at R on both sides of where a rebuild is chosen.
+  """
+  paper = Quadratic(dense_levels=0, leaf_size=8)
+  cases = [(64, R, Quadratic()) for R in (64, 512, 4096, 8192)]
+  cases += [(16, R, Quadratic()) for R in (8192, 32_768)]
+  cases += [(128, R, Quadratic()) for R in (2048, 8192)]
+  for D, R, sampler in [*cases, (16, 8192, paper), (16, 32_768, paper)]:
+    added, rebuilt, error = _updates(sampler, V, D, R)
+    levels = sumtree.depth(added.state)
+    tree = f", {levels} levels" if sampler is paper else ""
     yield Case(
-      f"kernel sums, built anew / {R:,} rows added, V={V:,} D={D}",
-      {"R": R, "error": error},
+      f"kernel sums{tree}, built anew / {R:,} rows added, V={V:,} D={D}",
+      {"R": R, "F": added.state.top_CF.shape[1], "levels": levels, "error": error},
       compare(rebuilt, added, seconds=5),
     )
 

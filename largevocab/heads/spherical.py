@@ -89,7 +89,7 @@ class Spherical(LinearHead):
   dtype: Dtype = "float32"
 
   def __post_init__(self):
-    if self.loss.is_even and not self.init_scale:
+    if getattr(self.loss, "is_even", False) and not self.init_scale:
       raise UserError(
         "head.init_scale is 0, where the loss of this head has no slope, so that no "
         "row would ever change: set head.init_scale above 0"

@@ -21,11 +21,12 @@ class SphericalLoss(Protocol):
   Attributes:
     is_normalized: `score` is the logarithm of probabilities that sum to 1, and the loss
       is cross-entropy.
-    is_even: the loss is the same for -o, so that it has no slope at o = 0.
+
+  Optional attribute:
+    is_even: True if the loss is the same for -o, so that it has no slope at o = 0.
   """
 
   is_normalized: ClassVar[bool]
-  is_even: ClassVar[bool]
 
   def __call__(
     self, o_P: jax.Array, t_P: jax.Array, q: jax.Array, s: jax.Array, num_classes: int
@@ -63,7 +64,6 @@ class Squared:
   """
 
   is_normalized: ClassVar[bool] = False
-  is_even: ClassVar[bool] = False
   binary: bool = False
 
   def __call__(self, o_P, t_P, q, s, num_classes):
@@ -116,7 +116,6 @@ class TaylorSoftmax:
   """
 
   is_normalized: ClassVar[bool] = True
-  is_even: ClassVar[bool] = False
 
   def __call__(self, o_P, t_P, q, s, num_classes):
     return -jnp.sum(t_P * self.score(o_P, q, s, num_classes))
@@ -147,7 +146,6 @@ class ZLoss:
   """
 
   is_normalized: ClassVar[bool] = False
-  is_even: ClassVar[bool] = False
   a: Annotated[float, Between(1e-6, 1000)] = 0.1
   b: Annotated[float, Between(0, 1_000_000)] = 10.0
   eps: Eps = 1e-6

@@ -64,7 +64,7 @@ class Checkpoints:
   Args:
     directory: directory of the checkpoints, which is created if needed.
     keep: number of latest states to keep.
-    is_owner: whether this process alone writes there, so that it may remove the
+    is_owner: whether this run holds the lock of the workdir, so that it may remove the
       remains of saves that were cut off.
   """
 

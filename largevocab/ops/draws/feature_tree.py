@@ -28,8 +28,8 @@ _PAIR_NUMBERS = {"cpu": 1 << 20}
 _PAIR_NUMBERS_ELSEWHERE = 1 << 22
 _BLOCK_NUMBERS = 1 << 18  # products held at once, so that they fit in a cache
 _ROW_NUMBERS = 1 << 24  # features of changed rows held at once
-# Correcting the sums for R rows takes as long as a rebuild at R = 2.2 to 4 V / sqrt(F),
-# measured with 129 to 8,257 sums a node and up to 14 levels, on a CPU.
+# Correcting the sums for R = 2.5 V / sqrt(F) rows takes about as long as a rebuild, at
+# any depth of the tree, on a CPU (`kernel_update` in benchmarks/kernel.py).
 _REBUILD_AT = 2.5
 
 
